@@ -221,6 +221,37 @@ def test_a_script_whose_registration_fails_at_its_second_start_is_refused(tmp_pa
         arm.ask("window", steps=10)
 
 
+COUNTS_ITS_STARTS = """
+    import sys, torch
+    with open(sys.argv[1], "a") as file:
+        file.write("started\\n")
+    torch.manual_seed(0)
+    data = torch.utils.data.TensorDataset(torch.randn(48, 3), torch.randn(48, 1))
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in torch.utils.data.DataLoader(data, batch_size=2):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+"""
+
+
+def test_the_end_of_a_script_is_measured_without_another_start(tmp_path, monkeypatch):
+    starts, users = tmp_path / "starts.txt", tmp_path / "users"
+    users.mkdir()
+    (users / "train.py").write_text(dedent(COUNTS_ITS_STARTS))
+    monkeypatch.chdir(users)
+    program = Program(name="train.py", options=(str(starts),))
+    arms = script_arms(program, observe(program), tmp_path, OtherPrograms(None))
+    starts.write_text("")
+    with arms.start("plain", Plan()) as arm:
+        arm.window(5)
+        assert arm.ask("turn")["seconds"] >= 0.0
+        assert starts.read_text() == "started\n"
+        arm.window(5)
+        assert starts.read_text() == "started\nstarted\n"
+
+
 def test_the_steps_of_every_fold_are_counted_and_timed(tmp_path, monkeypatch):
     with arms_of(CROSS_VALIDATES, tmp_path, monkeypatch).start("plain", Plan()) as arm:
         losses = arm.ask("train", seed=0, steps=10, metric=None, seconds=60.0)["losses"]

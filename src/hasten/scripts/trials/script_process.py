@@ -64,8 +64,7 @@ class RunningScript:
         self._messages, self.scratch, self.seen, self.users_file = messages, scratch, seen, users_file
         assert plan.script is not None
         self.places = plan.script
-        steps = filling_steps(plan, seen)
-        self.clock = StepClock(seen=seen, at_update=self._between_steps, filling_steps=steps)
+        self.clock = StepClock(seen=seen, at_update=self._between_steps, filling_steps=filling_steps(plan, seen))
         self.starts = 0
         self.peak_memory = peak_memory(torch.device(seen.model.device))
         self._asked: Mapping[str, Any] | None = None
@@ -108,6 +107,8 @@ class RunningScript:
             self.clock.begin()
             self._run_to_end()
             self.clock.end()
+            if self._asked and self._asked["do"] == "turn" and self.clock.turns and not self.followers.channels:
+                next(self._driver)  # the end was its turn, and an arm that is asked for no more is not started again
             if not self.clock.main.updates:
                 raise Misconfigured("ended without a step", where=self.scratch.program.name)
             process.restore()
@@ -147,9 +148,8 @@ class RunningScript:
         self.followers.end_epoch()
 
     def _answers(self) -> Generator[None]:
-        asked = self._asked
-        while asked is not None:
-            asked = self.exchange((yield from REQUESTS[asked["do"]](self, asked)))
+        while self._asked is not None:
+            self.exchange((yield from REQUESTS[self._asked["do"]](self, self._asked)))
 
     def exchange(self, answer: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send an answer, and wait for the next request. The process ends where none comes."""
@@ -157,6 +157,7 @@ class RunningScript:
         asked = self._messages.wait()
         if asked is None:
             os._exit(0)
+        self._asked = asked
         return asked
 
 
@@ -290,7 +291,7 @@ def _train(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
                 raise NonFinite(f"the loss of step {len(losses)} is {losses[-1]}")
 
 
-def _survey(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
+def _survey(script: RunningScript, asked: Mapping[str, Any]) -> dict[str, Any]:
     """As tuning.trials.survey.survey."""
     clock, seen = script.clock, script.seen
     if clock.module is None:
@@ -309,7 +310,6 @@ def _survey(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
         memory_bytes=setup.machine.memory_bytes,
     )
     return survey_of(setup, seen, running, script.places, script.users_file, options)
-    yield  # makes it a generator
 
 
 def _gradients(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
@@ -391,7 +391,7 @@ REQUESTS: Mapping[str, Callable[[RunningScript, Mapping[str, Any]], Answer]] = {
     "budget": _budget,
     "threads": _at_once(lambda script, asked: use_threads(asked["count"])),
     "syncs": _syncs,
-    "survey": _survey,
+    "survey": _at_once(_survey),
     "gradients": _gradients,
     "recipe": _recipe,
     "evaluate": _at_once(lambda script, asked: {"seconds": 0.0}),
