@@ -316,6 +316,24 @@ def test_a_trial_does_not_write_into_prepared_data(tmp_path):
     assert file.read_bytes() == bytes(LEAST_BYTES)
 
 
+def test_a_lock_beside_prepared_data_is_the_trials_own(tmp_path):
+    users = project(tmp_path / "project")
+    prepared, file = shared_data(tmp_path / "kept", users)
+    done = guarded(
+        tmp_path / "trial",
+        users,
+        """
+        folder = os.path.realpath("digits")
+        open(folder + "/data.lock", "w").close()
+        print(sorted(os.listdir("digits")))
+        """,
+        prepared=prepared,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(sorted(["data.lock", file.name]))
+    assert [*file.parent.iterdir()] == [file]
+
+
 def test_prepared_data_that_have_changed_end_the_search(tmp_path):
     users = project(tmp_path / "project")
     prepared, file = shared_data(tmp_path / "kept", users)

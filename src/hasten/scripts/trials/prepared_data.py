@@ -10,14 +10,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from stat import S_ISDIR
 
-from hasten.checkpoint.files import link_to, move
+from hasten.checkpoint.files import link_to, move, replace_folder_link
 from hasten.facts.scripts.seen import PreparedData
 from hasten.scripts.trials.write_guard import own_folders
 
 LEAST_BYTES = 1 << 20  # of a file or folder: what is smaller is written again in no time, and can be a log
+MOST_LINKS = 1000  # into one folder of these data
 
 Files = Mapping[str, tuple[int, int]]
 """Path of a file -> its size, and the time of its last change."""
@@ -45,13 +47,23 @@ def keep(found: Mapping[str, int], place: Path, folder: Path) -> PreparedData | 
 
 
 def link_prepared(prepared: PreparedData, place: Path) -> None:
-    """Into another trial's copy."""
+    """Into another trial's copy. A folder of few entries is one of links there: what a library writes in its real path,
+    such as a lock beside a data set, is the trial's own."""
     for path in prepared.paths:
         inside = Path(path).relative_to(place.anchor)
         link = place / inside
         own_folders(str(link.parent), str(place))
         if not os.path.lexists(link):
             link_to(Path(prepared.folder) / inside, link)
+            if len([*islice(link.rglob("*"), MOST_LINKS + 1)]) <= MOST_LINKS:
+                _own_all_folders(link)
+
+
+def _own_all_folders(link: Path) -> None:
+    if link.is_dir():
+        replace_folder_link(link)
+        for each in [*link.iterdir()]:
+            _own_all_folders(each)
 
 
 def _new_entries(place: Path) -> Iterator[str]:
