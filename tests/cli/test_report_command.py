@@ -44,7 +44,8 @@ def test_the_next_command_of_a_script_needs_no_plan_once_its_patch_is_applied(he
     write_plan(here, replace(sample_plan(), script=places), records)
     (here / "train.py").write_text("print(1)\n")
     file = PatchedFile(path=here / "train.py", before=b"print(1)\n", after=b"print(2)\n")
-    (here / "plan.patch").write_bytes(patch_of([file], here, here / "plan.patch", b"", file.path))
+    plan = (here / "plan.toml").read_bytes()
+    (here / "plan.patch").write_bytes(patch_of([file], here, here / "plan.patch", plan, file.path))
     assert "hasten run --plan plan.toml train.py --epochs 3\n" in ran("report plan.toml")[1]
     apply([file])
     shown = ran("report plan.toml")[1]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hasten.errors import PlanError
@@ -317,6 +317,7 @@ proof = {gradient_error = 1.3, bound = 2.0}
     assert block in text
 
 
+@example([" ", "word " * 30])
 @given(st.lists(st.sampled_from(["a", "é", " ", "  ", "\n", "\t", '"', "\\", "= ", "word " * 9]), max_size=40))
 def test_a_long_text_takes_several_lines_and_comes_back_as_it_was(parts: list[str]):
     text = "".join(parts)

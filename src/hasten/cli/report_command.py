@@ -15,6 +15,7 @@ from hasten.cli.application import AsJson, Quiet, app, ends_with_exit_code
 from hasten.cli.run_history import words_of
 from hasten.cli.tuning.script_words import MODULE
 from hasten.errors import Misconfigured
+from hasten.regular_files import read_regular
 from hasten.report.terminal.command_output import CommandOutput
 
 if TYPE_CHECKING:
@@ -86,7 +87,8 @@ def _evidence(plan: Path) -> Evidence:
     from hasten.scripts.running.program import program_of
 
     found, patch = read_evidence(plan), read_patch(plan.with_suffix(".patch"))
-    needs_plan = bool(found.choices) and (patch is None or not patch.is_applied())
+    is_applied = patch is not None and patch.is_made_from(read_regular(plan)) and patch.is_applied()
+    needs_plan = bool(found.choices) and not is_applied
     if found.plan.script is None or found.surveyed is None or needs_plan:
         return found
     program = program_of(shlex.split(found.surveyed.job))

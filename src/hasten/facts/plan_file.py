@@ -38,7 +38,7 @@ Place = Callable[[Location], str]  # a location as people read it: file and line
 LARGEST_BYTES = 1 << 20
 MOST_CHOICES = 200
 LONGEST_LINE = 100  # of a text
-_WORD = re.compile("[^ ]+ *|^ +")  # with the blanks behind it
+_WORD = re.compile("[^ ]+ *")  # with the blanks behind it
 _HEADER = re.compile(r"\s*(\[\[?)([^\[\]]+)\]")
 _KEY = re.compile(r"\s*[\"']?([\w-]+)[\"']?\s*[=.]")
 
@@ -337,7 +337,7 @@ def _on_one_line(values: dict[str, Any]) -> InlineTable:
 
 def _wrapped(value: Any) -> Any:
     """A text of more than a line as TOML's text of several lines, each but the last one ending with a backslash."""
-    if not isinstance(value, str) or len(value) <= LONGEST_LINE or " " not in value:
+    if not isinstance(value, str) or len(value) <= LONGEST_LINE or " " not in value or value[0] == " ":
         return value
     lines = [""]
     for word in _WORD.findall(tomlkit.string(value).as_string()[1:-1]):

@@ -334,6 +334,22 @@ def test_a_lock_beside_prepared_data_is_the_trials_own(tmp_path):
     assert [*file.parent.iterdir()] == [file]
 
 
+def test_a_link_to_a_folder_among_prepared_data_stays_one(tmp_path):
+    users = project(tmp_path / "project")
+    prepared, file = shared_data(tmp_path / "kept", users)
+    (file.parent / "up").symlink_to("..")
+    done = guarded(
+        tmp_path / "trial",
+        users,
+        """
+        print(sorted(os.listdir("digits")), os.path.realpath("digits/up") == os.path.realpath("digits"))
+        print(os.path.isdir("digits/up"), os.path.islink("digits/up"))
+        """,
+        prepared=prepared,
+    )
+    assert done.stdout.splitlines() == [f"{sorted([file.name, 'up'])} False", "True True"], done.stderr
+
+
 def test_prepared_data_that_have_changed_end_the_search(tmp_path):
     users = project(tmp_path / "project")
     prepared, file = shared_data(tmp_path / "kept", users)

@@ -62,6 +62,8 @@ def test_techniques_that_there_was_no_time_for_are_those_of_which_no_value_was_t
     found.add(tried(replace(PREFETCH, value=4), "slower"))
     found.skip([late], (PREFETCH,))
     assert found.not_reached == ["precision"]
+    found.add(replace(tried(CLIPPING, "no difference"), cut_short=True))
+    assert found.not_reached == ["precision", CLIPPING.technique]
 
 
 def test_what_there_was_no_time_to_try_with_what_joined_the_plan_is_known_by_its_best_trial():

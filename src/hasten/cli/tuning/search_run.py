@@ -186,7 +186,7 @@ def _sentence(found: Found, others: float, nothing_proven: str) -> Sentence:
     from hasten.tuning.search.objective import least_visible
 
     gained = [found.gained.reached] if found.gained else []
-    if found.log.needed_seconds and not found.log.comparisons:
+    if found.log.needed_seconds and all(each.verdict == "skipped" for each in found.log.tried):
         nothing_proven = f"{NOTHING_TRIED} {duration(found.log.needed_seconds)}"
     plain, stops_early = found.profile.costs, found.profile.surveyed.stops_early
     between = None if plain is None else plain.between

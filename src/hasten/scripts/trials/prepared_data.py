@@ -63,7 +63,8 @@ def _own_all_folders(link: Path) -> None:
     if link.is_dir():
         replace_folder_link(link)
         for each in [*link.iterdir()]:
-            _own_all_folders(each)
+            if not each.readlink().is_symlink():  # a link among the data stays one: it can lead anywhere
+                _own_all_folders(each)
 
 
 def _new_entries(place: Path) -> Iterator[str]:

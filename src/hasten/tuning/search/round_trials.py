@@ -74,8 +74,9 @@ class RoundTrials:
                 results.append(known)
         training = [choice for choice in new if choice.technique not in EVALUATION_ALONE]
         evaluating = [choice for choice in new if choice.technique in EVALUATION_ALONE]
-        always = self._provable(profile, base, new, COMPILE_GAIN)
-        if in_time:
+        if not in_time:
+            always = self._provable(profile, base, new, COMPILE_GAIN)
+        else:
             always = [] if self.log.comparisons else self._whatever_the_time(profile, base, new)
         for waiting in (training, evaluating):
             while waiting and not (in_time and self.has_lead(results)):
@@ -162,18 +163,23 @@ class RoundTrials:
         bounds = profile.bounds()
         counted = [choice for choice in choices[:1] if is_counted(choice, bounds)]
         first = [*counted, *[choice for choice in choices if not is_counted(choice, bounds)][:1]]
-        return self._provable(profile, base, first, LEAD)
+        provable = self._provable(profile, base, first, LEAD)
+        if first and not provable:
+            end = min(self._end_seconds_with(profile, base, each, LEAD) for each in first)
+            self.log.needed_seconds = self.log.seconds + comparison_seconds(profile, choices, CONTROLS) + end
+        return provable
 
     def _provable(
         self, profile: PlanProfile, base: tuple[Choice, ...], choices: Sequence[Choice], gain: float
     ) -> list[Choice]:
         """Those that could be proven and confirmed before the search ends far too late, if they were so much faster."""
-        faster = replace(profile, step_seconds=profile.step_seconds / gain)
         most = max(self.log.seconds_left, LATE_SECONDS)
-        ends = [(each, self.end_seconds(faster, with_choice(base, each) or base)) for each in choices]
-        if ends and not self.log.comparisons and (least := min(end for _, end in ends)) > most:
-            self.log.needed_seconds = self.log.seconds + comparison_seconds(profile, choices, CONTROLS) + least
-        return [each for each, end in ends if end <= most]
+        return [each for each in choices if self._end_seconds_with(profile, base, each, gain) <= most]
+
+    def _end_seconds_with(self, profile: PlanProfile, base: tuple[Choice, ...], choice: Choice, gain: float) -> float:
+        """If it were so much faster."""
+        faster = replace(profile, step_seconds=profile.step_seconds / gain)
+        return self.end_seconds(faster, with_choice(base, choice) or base)
 
     def _seconds_to_start(self, profile: PlanProfile, choice: Choice, *, in_time: bool) -> float:
         """That a choice's process may take: to start as the base does, and beyond that no more than the choice can save

@@ -87,7 +87,9 @@ class SearchLog:
     def not_reached(self) -> list[str]:
         """Techniques of which no value was tried to the end, because the time ran out."""
         tried = {each.choice.technique for each in self.tried if each.verdict != "skipped" and not each.cut_short}
-        late = dict.fromkeys(each.choice.technique for each in self.tried if each.reason == OUT_OF_TIME)
+        late = dict.fromkeys(
+            each.choice.technique for each in self.tried if each.reason == OUT_OF_TIME or each.cut_short
+        )
         return [name for name in late if name not in tried]
 
     @property
