@@ -13,11 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from hasten.tuning.trials.preloaded_libraries import statement_of
-from hasten.users_code import reason_of
 
 NAMES = "HASTEN_SHARED_LIBRARIES"  # of the environment, which holds them as JSON
-FAILED: dict[str, str] = {}
-"""What could not be imported -> why."""
 
 
 def _load(libraries: Sequence[str]) -> Mapping[str, str]:
@@ -27,8 +24,8 @@ def _load(libraries: Sequence[str]) -> Mapping[str, str]:
         for each in libraries:
             try:
                 exec(statement_of(each), {})  # noqa: S102  an import
-            except Exception as error:  # of the library, whatever it is
-                FAILED[each] = reason_of(error)
+            except (Exception, SystemExit):  # noqa: S112  of the library, whatever it is: a trial reports it
+                continue
     return {name: os.environ[name] for name in os.environ.keys() - before.keys()}
 
 
@@ -38,7 +35,7 @@ def _as_a_script() -> Iterator[None]:
     imports those from its copy."""
     search, kept = [*sys.path], [os.dup(number) for number in (1, 2)]
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    sys.path[:] = [each for each in search if each]
+    sys.path[:] = [each for each in search if os.path.realpath(each) != os.getcwd()]
     try:
         for number in (1, 2):
             os.dup2(nowhere, number)
@@ -53,4 +50,4 @@ def _as_a_script() -> Iterator[None]:
             os.close(each)
 
 
-ADDED = _load(json.loads(os.environ.get(NAMES, "[]")))
+ADDED: Mapping[str, str] = _load(json.loads(os.environ[NAMES])) if NAMES in os.environ else {}

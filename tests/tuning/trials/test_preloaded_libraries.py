@@ -52,7 +52,9 @@ def test_a_file_that_cannot_be_read_gives_none():
 def test_a_library_that_reads_variables_is_loaded_once_where_no_source_sets_one(tmp_path, monkeypatch):
     monkeypatch.setattr(preloaded_libraries, "READ_SETTINGS", frozenset({"transformers"}))
     imports = "import os\nfrom transformers import (\n    Trainer,\n    set_seed,\n)\n"
-    reads = "RANK = os.environ.get('RANK')\nif os.environ['HOME'] == '/':\n    pass\n"
+    reads = (
+        "RANK = os.environ.get('RANK', os.getenv('R'))\nif 'A' not in os.environ or os.environ['A'] == '/':\n    pass\n"
+    )
     shared = ["transformers:Trainer", "transformers:set_seed"]
     pytest.importorskip("transformers")
     assert libraries(tmp_path, imports + reads) == shared
@@ -63,12 +65,37 @@ def test_a_library_that_reads_variables_is_loaded_once_where_no_source_sets_one(
         "os.environ |= {'HF_HOME': 'cache'}",
         "os.putenv('HF_HOME', 'cache')",
         "load_dotenv()",
+        "del os.environ['HF_HOME']",
+        "names = ['HF_HOME']\nos.environ[names[0]] = 'cache'",
+        "os.environ['HF_HOME'] += '/mine'",
+        "os.environ[\n    'HF_HOME'\n] = 'cache'",
+        "from os import environ as env\nenv['HF_HOME'] = 'cache'",
     ):
         assert libraries(tmp_path, f"{imports}{sets}\n") == []
     assert libraries(tmp_path, f"{imports}import torch\nos.environ['A'] = '1'\n") == ["torch"]
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "0")
     assert libraries(tmp_path, imports) == []
+
+
+@pytest.mark.parametrize("imports", ["import pkg.data", "def job():\n    from pkg import data"])
+def test_own_packages_that_lie_elsewhere_set_variables_too(tmp_path, monkeypatch, imports):
+    """As `pip install -e` finds them; and those that a function imports."""
+    pytest.importorskip("transformers")
+    (tmp_path / "src" / "pkg").mkdir(parents=True)
+    (tmp_path / "src" / "pkg" / "__init__.py").write_text("import os\nos.environ['HF_HOME'] = 'cache'\n")
+    (tmp_path / "src" / "pkg" / "data.py").write_text("import scipy\n")
+    (tmp_path / "scripts").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path / "src"))
+    assert libraries(tmp_path / "scripts", f"import transformers\n{imports}\n") == ["scipy"]
+
+
+def test_no_library_is_loaded_that_would_find_an_installed_one_for_a_module_of_the_users_own(tmp_path):
+    """Libraries that read variables import each other."""
+    pytest.importorskip("transformers")
+    (tmp_path / "evaluate.py").write_text("")
+    job = "import transformers\nimport numpy\ndef job():\n    import evaluate\n"
+    assert libraries(tmp_path, job) == ["numpy"]
 
 
 def test_a_module_of_the_users_own_is_no_library_of_its_name(tmp_path):

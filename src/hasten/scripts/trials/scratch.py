@@ -24,6 +24,7 @@ from hasten.facts.scripts.seen import PreparedData
 from hasten.scripts.running.program import Program
 from hasten.scripts.trials.prepared_data import link_prepared
 from hasten.scripts.trials.write_guard import guard_writes
+from hasten.tuning.trials.trial_process import SHOWS_NOWHERE
 from hasten.users_code import is_users_file
 
 LARGE_BYTES = 1 << 20  # of a file that is linked
@@ -34,9 +35,6 @@ _LINKED = frozenset({".git", ".hg", "node_modules"})
 LEFT_OUT = frozenset({"__pycache__"})
 _PATHS = frozenset({"file", "dataset_file"})  # keys of the tables of facts.scripts.seen
 _LOGS_NOWHERE = {"WANDB_MODE": "disabled", "COMET_MODE": "DISABLED", "MLFLOW_TRACKING_URI": "file:mlruns"}
-
-
-_SHOWS_NOWHERE = {"MPLBACKEND": "Agg"}  # plt.show() would wait for a person
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,7 +81,7 @@ class Scratch:
         nothing is sent to a service that collects logs."""
         sys.path[:] = map(self.import_path, sys.path)
         sys.meta_path.insert(0, _CopyFinder(self))
-        os.environ.update(_LOGS_NOWHERE | _SHOWS_NOWHERE)
+        os.environ.update(_LOGS_NOWHERE | SHOWS_NOWHERE)
         os.chdir(self.folder)
         guard_writes(self.place.parent, [*self.roots, *([Path(self.prepared)] if self.prepared else [])])
 

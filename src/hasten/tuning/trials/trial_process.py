@@ -26,7 +26,8 @@ END_SECONDS = 10.0  # that the kernel may take to release what was killed
 _HASH_SEED = "PYTHONHASHSEED"
 _OURS = ("hasten.tuning.trials.end_with_search", "hasten.tuning.trials.trial_requests", "torch._dynamo")
 _SHARED = "hasten.tuning.shared_libraries"
-_SHOWS_NOWHERE = {"MPLBACKEND": "Agg"}  # which Matplotlib reads when it is loaded: trials show no window
+SHOWS_NOWHERE = {"MPLBACKEND": "Agg"}  # which Matplotlib reads when it is loaded: trials show no window
+_FORKS_KEEP_CUDA = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}  # though a library calls torch.cuda.is_available()
 
 
 def start_fork_server(libraries: Sequence[str] = ()) -> Any:
@@ -40,7 +41,8 @@ def start_fork_server(libraries: Sequence[str] = ()) -> Any:
     before, tempfile.tempdir = tempfile.tempdir, str(process_folder())  # which is removed, also after a kill
     own = dict(os.environ)
     try:
-        os.environ.update({**with_hash_seed(os.environ), **_SHOWS_NOWHERE, NAMES: json.dumps([*libraries])})
+        os.environ.update(with_hash_seed(os.environ) | SHOWS_NOWHERE | _FORKS_KEEP_CUDA)
+        os.environ[NAMES] = json.dumps([*libraries])
         ensure_running()
     finally:
         tempfile.tempdir = before
@@ -111,6 +113,7 @@ def _live(messages: Messages, serves: str, arguments: Sequence[Any], place: Plac
     environment, sys.path[:], folder = place
     os.environ.clear()
     os.environ.update({**ADDED, **environment})
+    tempfile.tempdir = None  # for TMPDIR to be read
     if (threads := os.environ.get("OMP_NUM_THREADS", "")).isdecimal():
         torch.set_num_threads(int(threads))  # the server has read its own when it loaded torch
     os.chdir(folder)
