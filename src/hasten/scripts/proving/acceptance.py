@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 from hasten.checkpoint.files import remove_folder
 from hasten.facts.formatting import three_digits
@@ -146,15 +146,16 @@ class PatchedScript:
         timed = trial.timed or STEPS - before
         folder = Path(tempfile.mkdtemp(prefix="trial-", dir=self.place))
         try:
-            found = self._run(folder, before + timed, is_seeded=is_seeded)
+            found = self._run(folder, before + timed, before, is_seeded=is_seeded)
         finally:
             remove_folder(folder)
         seconds = [after - before for before, after in pairwise(found.times)][before - 1 :]
         losses = [math.fsum(each) / len(each) if each else math.nan for each in found.losses[:STEPS]]
-        usual = median(seconds) if len(seconds) >= fewest else None
+        usual_of = median if self.seen.model.device == "cpu" else fmean  # ahead of a device, only sums are true
+        usual = usual_of(seconds) if len(seconds) >= fewest else None
         return Steps(losses=losses, usual_seconds=usual, failed=found.failed)
 
-    def _run(self, folder: Path, updates: int, *, is_seeded: bool) -> PlainSteps:
+    def _run(self, folder: Path, updates: int, untimed: int, *, is_seeded: bool) -> PlainSteps:
         scratch = scratch_copy(self.program, Path.cwd(), folder / "copy", self.seen.prepared)
         for each in self.files:
             scratch.edit(str(each.path), each.after)
@@ -166,6 +167,7 @@ class PatchedScript:
             words=scratch.program.words,
             main=self.seen.main,
             updates=updates,
+            untimed=untimed,
             is_seeded=is_seeded,
             answer="",
             parent=os.getpid(),

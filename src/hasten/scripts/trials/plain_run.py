@@ -36,8 +36,9 @@ from hasten.users_code import reason_of
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlainRun:
     """roots, place, folder, prepared: of its Scratch. words: of its program. main: the number of the optimizer whose
-    updates are steps. updates: so many, or to the script's end, as a rank does that the others need. is_seeded: all
-    random numbers begin from seed 0. answer: the file for a PlainSteps."""
+    updates are steps. updates: so many, or to the script's end, as a rank does that the others need. untimed: updates
+    before those whose times are asked for. is_seeded: all random numbers begin from seed 0. answer: the file for a
+    PlainSteps."""
 
     roots: dict[str, str]
     place: str
@@ -46,6 +47,7 @@ class PlainRun:
     words: list[str]
     main: int
     updates: int | None
+    untimed: int
     is_seeded: bool
     answer: str
     parent: int
@@ -108,10 +110,20 @@ class _Reader:
         if optimizer is not self._main.optimizer:
             return
         self._main.updates += 1
+        if self._main.updates in (self._asked.untimed, self._asked.updates):
+            _settle()
         self._steps.times.append(time.perf_counter())
         self._losses.append([])
         if self._main.updates == self._asked.updates:
             self.end()
+
+
+def _settle() -> None:
+    """Wait for the device, if the script uses one. The times between two such updates have the mean of a step."""
+    import torch
+
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
 
 
 class _AfterImport:

@@ -158,6 +158,7 @@ class RunningScript:
         if asked is None:
             os._exit(0)
         self._asked = asked
+        self.clock.settle()  # what is asked for begins with an idle device
         return asked
 
 
@@ -210,8 +211,7 @@ def in_scratch(program: Program, edited: Mapping[str, str], prepared: PreparedDa
 def _window(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
     """As Trial.window. Its first step is the script's first one, whose time begins when its batch is there."""
     clock, steps = script.clock, asked["steps"]
-    turns = list[tuple[int, float]]()
-    taken, seconds = 0, 0.0
+    turns, taken, seconds = list[tuple[int, float]](), 0, 0.0
     if clock.is_first:
         first = clock.first_step_seconds
         taken, seconds = 1, first
@@ -222,7 +222,7 @@ def _window(script: RunningScript, asked: Mapping[str, Any]) -> Answer:
     script.followers.allow(steps - taken)
     while taken + len(clock.intervals) < steps:
         yield
-    clock.settle()
+    clock.drain()
     seconds += math.fsum(clock.intervals) + clock.since_last
     usual = clock.usual or seconds / steps
     turns += [(1, max(each - usual, 0.0)) for each in clock.turns]

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
@@ -124,6 +124,7 @@ class StepClock:
         """The script has ended: since its last update it did what it does between two epochs, without the step that
         follows there."""
         if self.main.updates:
+            self.drain()
             self.turns.append(self.since_last + self.usual)
 
     def end_epoch(self) -> None:
@@ -158,27 +159,42 @@ class StepClock:
 
     @property
     def usual(self) -> float:
-        """Seconds of an interval; 0 before there was one."""
-        return median(self.intervals) if self.intervals else 0.0
+        """Seconds of an interval; 0 before there was one. Ahead of a device, only their sum is true."""
+        usual = fmean if self.runs_ahead else median
+        return usual(self.intervals) if self.intervals else 0.0
 
     def forget_intervals(self) -> None:
         for each in (self.intervals, self.turns, self.interruptions):
             each.clear()
 
+    @property
+    def runs_ahead(self) -> bool:
+        """Whether a step may end before the device has done its work."""
+        return self.seen.model.device == "cuda"
+
     def settle(self) -> None:
         """Wait for the device."""
-        if self.seen.model.device == "cuda":
+        if self.runs_ahead and torch.cuda.is_initialized():
             torch.cuda.synchronize()
+
+    def drain(self) -> None:
+        """Wait for the device. These seconds belong to the steps so far, and so to the last of them."""
+        began = time.perf_counter()
+        self.settle()
+        if self.runs_ahead and self.intervals:
+            waited = time.perf_counter() - began
+            self.intervals[-1] += waited
+            self._last += waited
 
     def resume(self) -> None:
         """Time runs from now on."""
-        self.settle()
         before, self._last = self._last, time.perf_counter()
         self._part_began = self._last
         self._counted += self._last - before
 
     def new_losses(self) -> list[float]:
         """Since the last call, of every backward."""
+        self.drain()  # as reading them does, whose seconds would be no step's
         found, self.losses = self.losses, []
         return [float(each) for each in found]
 
@@ -197,7 +213,7 @@ class StepClock:
         if self.main.is_made(made):
             self.module = module_in(all_frames(), self.seen.model, made)
             if self.main.updates:
-                self._turned = True
+                self._turns()
             else:
                 self.at_optimizer()
 
@@ -209,8 +225,14 @@ class StepClock:
             if self.seen.loader is not None and self._made - 1 == self.seen.loader.number:
                 self.trained_on = loader
 
-    def _loader_iterated(self, original: Callable[..., Any], loader: DataLoader[Any]) -> Any:
+    def _turns(self) -> None:
+        """What follows belongs to no step."""
+        if not self._turned:
+            self.drain()
         self._turned = True
+
+    def _loader_iterated(self, original: Callable[..., Any], loader: DataLoader[Any]) -> Any:
+        self._turns()
         return _Timed(original(loader), self)
 
     def waited(self, batches: _Timed, begin: float) -> None:
@@ -245,7 +267,7 @@ class StepClock:
 
     def _interrupts(self, original: Callable[..., Any], *args: Any, **named: Any) -> Any:
         """What saves or evaluates."""
-        self._turned = True
+        self._turns()
         return original(*args, **named)
 
     def _scaled_step(
