@@ -1,4 +1,4 @@
-"""What a trial of an unmodified script costs a step, where its plan is empty (goal G11).
+"""What a trial of an unmodified script costs a step, where its plan is empty.
 
     python -m bench.empty_plan            # about four minutes; nothing else may run meanwhile; writes a record
     python -m bench.empty_plan --quick    # shows that it works, and judges nothing
