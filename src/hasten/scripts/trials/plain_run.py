@@ -23,6 +23,7 @@ from types import ModuleType
 from typing import Any
 
 from hasten.checkpoint.files import move, replace_file
+from hasten.scripts.observing.loss_value import loss_value
 from hasten.scripts.observing.main_optimizer import MainOptimizer
 from hasten.scripts.patching import replaced
 from hasten.scripts.running.program import program_of, run
@@ -72,7 +73,7 @@ class PlainSteps:
 class _Reader:
     def __init__(self, asked: PlainRun) -> None:
         self._asked, self._steps = asked, PlainSteps()
-        self._losses = list[list[Any]]([[]])  # tensors, which are read at the end
+        self._losses = list[list[Any]]([[]])  # numbers or tensors, which are read at the end
         self._main = MainOptimizer(number=asked.main)
         self._patches = ExitStack()
 
@@ -103,7 +104,7 @@ class _Reader:
 
     def _backward(self, original: Callable[..., None], tensors: Any, *args: Any, **named: Any) -> None:
         loss = tensors if hasattr(tensors, "numel") else next(iter(tensors))
-        self._losses[-1].append(loss.detach() if loss.numel() == 1 else loss.detach().mean())
+        self._losses[-1].append(loss_value(loss))
         original(tensors, *args, **named)
 
     def _updated(self, optimizer: Any, args: Any, named: Any) -> None:

@@ -29,6 +29,7 @@ from torch.utils.data import DataLoader
 
 from hasten.facts.scripts.seen import Seen, Stack
 from hasten.scripts.observing.calls import users_calls
+from hasten.scripts.observing.loss_value import loss_value
 from hasten.scripts.observing.main_optimizer import MainOptimizer
 from hasten.scripts.observing.named_modules import all_frames, module_in
 from hasten.scripts.observing.trainer_objects import TrainerObjects
@@ -71,7 +72,7 @@ class StepClock:
     intervals: list[float] = field(default_factory=list[float])  # seconds, without turns
     turns: list[float] = field(default_factory=list[float])  # whole intervals
     interruptions: list[float] = field(default_factory=list[float])  # whole intervals
-    losses: list[Tensor] = field(default_factory=list[Tensor])  # of every backward, the mean of a tensor, not read yet
+    losses: list[float | Tensor] = field(default_factory=list[float | Tensor])  # of every backward
     start_seconds: float = 0.0  # to the first update
     first_step_seconds: float = 0.0  # of that update's step, from its batch on
     is_first: bool = True  # nobody has asked for the first step yet
@@ -259,7 +260,7 @@ class StepClock:
 
     def _backward(self, original: Callable[..., None], tensors: Any, *args: Any, **named: Any) -> None:
         loss = tensors if isinstance(tensors, Tensor) else next(iter(tensors))
-        self.losses.append(loss.detach() if loss.numel() == 1 else loss.detach().mean())
+        self.losses.append(loss_value(loss))
         self._step.to_backward += self._own_seconds(self._part_began, self._counted)
         begin, counted = self._part_began, self._counted
         original(tensors, *args, **named)
