@@ -86,6 +86,7 @@ def test_a_file_named_like_a_loaded_module_replaces_nothing(folder: Path):
         ("jobs/my_job.py:job", "no such file", 'did you mean "my_jobs.py"?'),
         ("nowhere/my_job.py:job", "no such file", "check the path"),
         ("jobs/my_job.py", "no such file", 'did you mean "my_jobs.py"?'),
+        ("jobs", "is a folder", "hasten tune also takes a script, such as train.py"),
         ("jobs:job", 'there is no function "job"', "add one, def job(), and name jobs:job"),
         ("no_such_module:job", 'there is no module "no_such_module"', "no_such_module.py"),
         ("jobs/my_jobs.py:jobb", 'there is no function "jobb"', 'did you mean "job"?'),

@@ -101,6 +101,9 @@ def split_name(name: str) -> tuple[str, str]:
     if not colon or not place or not function.isidentifier():
         if os.path.isfile(f"{name}.py"):
             raise Misconfigured("is no file", where=name, fix=f'did you mean "{name}.py"?')
+        if os.path.isdir(name):
+            fix = "write file:function, such as digits.py:job; hasten tune also takes a script, such as train.py"
+            raise Misconfigured("is a folder", where=name, fix=fix)
         fix = "write file:function or module:function, such as digits.py:job or package.digits:job"
         raise Misconfigured("does not name a function that returns a job", where=name, fix=fix)
     if _is_file(place):
