@@ -5,7 +5,8 @@
 
 A script runs unmodified in one process, and as a trial under an empty plan in another one, with all that hasten watches
 in a trial. Both are forked from the same process, take turns in windows of steps, and are timed from outside. Both are
-started twelve times, because the memory layout of a process shows in so short steps.
+started twelve times, because the memory layout of a process shows in so short steps. Page faults of both are counted
+too, on Linux alone: what a trial keeps alive can change how often freed memory is returned and faulted in again.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, chdir, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import median
 
 from bench.judging import middle_seconds
 from bench.options import parser_of
+from bench.page_faults import page_faults_of_children
 from bench.record import PACKAGES, ROOT, Target, environment, head, target_table, write_folder
 
 from hasten.facts.machine import read_machine
@@ -99,9 +102,12 @@ WORKS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
+    """faults: a step, in each start of an arm."""
+
     work: Work
     comparison: Comparison
     control: Comparison | None  # the plain script against itself
+    faults: dict[str, list[float]]
 
     @property
     def step_seconds(self) -> float:
@@ -156,18 +162,25 @@ def measured(work: Work) -> Found:
         f"{program.path}:", launch=lambda plan: TrialProcess("bench.empty_plan_plain:serve_plain", [], program)
     )
     started = {PLAIN: plain, AGAIN: plain, TRIAL: trials}
-    windows = list[Window]()
+    windows, faults = list[Window](), {name: list[float]() for name in work.arms}
     for start in range(LEAST_PAIRS):
         order = work.arms if start % 2 == 0 else work.arms[::-1]
         with running({name: started[name] for name in order}) as arms:
             for arm in arms.values():
                 arm.window(work.warmup_steps)
+            counted = {name: list[float]() for name in order}
             for name in interleaved(order, work.rounds):
+                before = page_faults_of_children()
                 windows.append(timed(arms[name], work.steps, name, start))
+                counted[name].append((page_faults_of_children() - before) / work.steps)
+        for name, each in counted.items():
+            faults[name].append(median(each))
     control = compare(windows, baseline=PLAIN, challenger=AGAIN) if AGAIN in work.arms else None
-    found = Found(work=work, comparison=compare(windows, baseline=PLAIN, challenger=TRIAL), control=control)
+    comparison = compare(windows, baseline=PLAIN, challenger=TRIAL)
+    found = Found(work=work, comparison=comparison, control=control, faults=faults)
     target = found.target
-    print(f"{target.name}: {target.value:.1f} ({target.low:.1f} to {target.high:.1f}), {target.outcome}", flush=True)
+    print(f"{target.name}: {target.value:.1f} ({target.low:.1f} to {target.high:.1f}), {target.outcome}")
+    print(f"  page faults a step: {faults_of(found, PLAIN)} plain, {faults_of(found, TRIAL)} in a trial", flush=True)
     return found
 
 
@@ -199,25 +212,26 @@ def written(found: Sequence[Found], records: Path) -> Path:
     claim = "What a trial costs a step of an unmodified script, where its plan is empty"
     rows = [
         f"| {each.work.name} | {each.step_seconds * 1e3:.3g} | {each.target.value:+.1f} "
-        f"({each.target.low:+.1f} to {each.target.high:+.1f}) | {share(each)} |"
+        f"({each.target.low:+.1f} to {each.target.high:+.1f}) | {share(each)} | "
+        f"{faults_of(each, PLAIN)} | {faults_of(each, TRIAL)} |"
         for each in found
     ]
     page = [
         *head(claim, machine, surroundings, facts, "python -m bench.empty_plan"),
         *target_table(targets),
         "",
-        "| script | its step, ms | cost, µs a step | cost, % of a step |",
-        "|---|---|---|---|",
+        "| script | its step, ms | cost, µs a step | cost, % of a step | page faults a step, plain | in a trial |",
+        "|---|---|---|---|---|---|",
         *rows,
         "",
-        "Ranges are 95 % intervals over pairs of processes.",
+        "Ranges are 95 % intervals over pairs of processes; of page faults, the median, least and most of the starts.",
     ]
     result = {
         "claim": claim,
         "control": {"speedup": asdict(control.speedup), "extra_seconds_per_step": asdict(extra)},
         "costs": [
             {"script": each.work.name, "step_seconds": each.step_seconds}
-            | {"extra_seconds_per_step": asdict(each.comparison.extra)}
+            | {"extra_seconds_per_step": asdict(each.comparison.extra), "page_faults_per_step": each.faults}
             for each in found
         ],
         "targets": [asdict(target) | {"outcome": target.outcome} for target in targets],
@@ -235,6 +249,11 @@ def share(found: Found) -> str:
     ratio = found.comparison.speedup
     value, low, high = ((1 / each - 1) * 100 for each in (ratio.ratio, ratio.high, ratio.low))
     return f"{value:+.2f} ({low:+.2f} to {high:+.2f})"
+
+
+def faults_of(found: Found, arm: str) -> str:
+    counts = found.faults[arm]
+    return f"{median(counts):,.0f} ({min(counts):,.0f} to {max(counts):,.0f})"
 
 
 def control_windows(found: Found) -> list[Window]:
