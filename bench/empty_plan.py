@@ -5,8 +5,8 @@
 
 A script runs unmodified in one process, and as a trial under an empty plan in another one, with all that hasten watches
 in a trial. Both are forked from the same process, take turns in windows of steps, and are timed from outside. Both are
-started twelve times, because the memory layout of a process shows in so short steps. Page faults of both are counted
-too, on Linux alone: what a trial keeps alive can change how often freed memory is returned and faulted in again.
+started twelve times, because the memory layout of a process shows in such short steps. Page faults of both are counted
+too, which needs Linux: what a trial keeps alive can change how often freed memory is returned and faulted in again.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ WORKS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """faults: a step, in each start of an arm."""
+    """faults: per step, one number for each start, by arm."""
 
     work: Work
     comparison: Comparison

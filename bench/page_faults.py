@@ -8,7 +8,7 @@ import psutil
 
 
 def page_faults_of_children() -> int:
-    """Of all processes that this one or one of them has started and that run now: those without a read from a disk."""
+    """Minor page faults of all running child processes, recursively. Needs Linux."""
     return sum(_page_faults(each.pid) for each in psutil.Process().children(recursive=True))
 
 

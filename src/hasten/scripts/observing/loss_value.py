@@ -1,8 +1,8 @@
 """What is kept of a loss whose value is asked for later.
 
-On a CPU it is the value. A tensor that lives until the end of a window keeps the heap above it from being returned to
-the system, and later steps have fewer page faults than those of the script alone. An accelerator is not waited for:
-there the tensor is kept. torch is not loaded here, so that a script can load it itself.
+On a CPU it is the value, because a tensor that lives until the end of a window keeps freed memory from being returned
+to the system: later steps would have fewer page faults than those of the unmodified script. An accelerator is not
+waited for: there the tensor is kept. torch is not loaded here, so that a script can load it itself.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def split_receiver(name: str) -> tuple[str, str]:
 
 def split_name(name: str) -> tuple[str, str]:
     """("digits.py", "job") of "digits.py:job". Raises Misconfigured, without loading anything, for a name without a
-    function, or of a file that is not there."""
+    function, of a folder, or of a file that is not there."""
     place, colon, function = name.rpartition(":")
     if name.endswith(".py"):
         _check_file(name)
@@ -102,7 +102,7 @@ def split_name(name: str) -> tuple[str, str]:
         if os.path.isfile(f"{name}.py"):
             raise Misconfigured("is no file", where=name, fix=f'did you mean "{name}.py"?')
         if os.path.isdir(name):
-            fix = "write file:function, such as digits.py:job; hasten tune also takes a script, such as train.py"
+            fix = "write file:function or module:function; hasten tune also takes a script, such as train.py"
             raise Misconfigured("is a folder", where=name, fix=fix)
         fix = "write file:function or module:function, such as digits.py:job or package.digits:job"
         raise Misconfigured("does not name a function that returns a job", where=name, fix=fix)
